@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.integration.commands import succeed, vitlab
+from vitlab.studies.outcomes import read_outcomes
 from vitlab.training import writer
 
 SMALL = ["task=translation", "data=numbers", "data.count=300", "model.width=24", "model.heads=2", "model.depth=1"]
@@ -150,3 +151,14 @@ def test_pictures_are_captioned_by_their_paths(tmp_path):
     assert write(tmp_path / "run", tmp_path).returncode == 0
     alone = [succeed("generate", tmp_path / "run", "--prompt", path).stdout for path in paths]
     assert (tmp_path / "out.txt").read_text() == "".join(alone)
+
+
+@pytest.mark.parametrize(("kind", "key"), [("run", "exact_match"), ("one_sequence", "rouge_l")])
+def test_the_score_of_each_text_is_kept_for_intervals(kind, key, request):
+    run = request.getfixturevalue(kind)
+    result, kept = (json.loads((run / name).read_text()) for name in ("result.json", "generated.json"))
+    outcomes = read_outcomes(run / "heldout.npz")
+    assert (outcomes.key, len(outcomes.means)) == (key, len(kept))
+    assert outcomes.means.mean() == pytest.approx(result[key], abs=1e-4)
+    right = [item for item, one in zip(outcomes.means, kept, strict=True) if one["reference"] == one["generated"]]
+    assert right == [1] * len(right)

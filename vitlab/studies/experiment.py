@@ -223,8 +223,7 @@ def measure(run: Run, hooks: Hooks) -> dict[str, Any]:
     hooks.analyze(run.last_step)
     beside = measure_probes(run, [*config.probes, *config.eval_on], hooks)
     result = make_result(run, {**tested.columns, **trained.columns, **compared, **beside})
-    key = next((key for key in ("accuracy", "exact_match") if result.get(key) is not None), "loss")
-    outcomes = Outcomes(key, *tested.outcomes)
+    outcomes = Outcomes(tested.outcome, *tested.outcomes)
     hooks.check_claim()
     write_outcomes(files.heldout_path, outcomes)
     if tested.texts is not None:

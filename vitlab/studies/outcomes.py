@@ -24,7 +24,7 @@ Rows = list[dict[str, Any]]  # of a table, by column
 class Outcomes:
     """Each test item's mean over its answers, and their number; float32 and int32 (n,).
 
-    `key`: accuracy, exact_match or loss.
+    `key`: accuracy, exact_match, loss, or a score of the texts that a task writes, which `list_influences` computes.
     """
 
     key: str

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor, distributed
@@ -234,6 +235,8 @@ class Reliability(Calibration):
         return torch.stack([counts, *(total / counts for total in sums)])
 
 
+CORPUS_SCORES = {"bleu": BLEU, "chrf": CHRF}
+ROUGE = {"rouge1": "rouge1", "rouge2": "rouge2", "rouge_l": "rougeL"}  # torchmetrics' names
 References = Sequence[str] | Sequence[tuple[str, ...]]  # of each text one that is right, or several
 Score = Callable[[Sequence[str], References], dict[str, float]]  # of hypotheses and their references
 
@@ -262,6 +265,26 @@ class Decoded(Metric):
         references = (text if isinstance(text, str) else " | ".join(text) for text in self.references)
         rows = zip(self.sources, references, self.hypotheses, strict=True)
         return [{"source": a, "reference": b, "generated": c} for a, b, c in rows]
+
+    def list_influences(self, name: str | None) -> np.ndarray | None:
+        """Compute a score plus each text's influence on it, float (n,), in the score's unit; None for another metric.
+
+        Of ROUGE, a mean, these are the texts' own scores. BLEU and chrF follow from sums over the corpus: a text's
+        influence is n - 1 times what the score loses without the text (the jackknife; Efron and Stein, 1981).
+        """
+        if name in ROUGE:
+            texts = zip(self.hypotheses, self.references, strict=True)
+            return np.array([self.scores[-1]([ours], [right])[name] for ours, right in texts])
+        if name not in CORPUS_SCORES:
+            return None
+        metric = CORPUS_SCORES[name]()
+        # the methods of which sacrebleu makes its own tests of significance
+        counts = np.array(metric._extract_corpus_statistics(self.hypotheses, list_streams(self.references)))
+        whole, *others = (
+            metric._compute_score_from_stats(list(sums)).score
+            for sums in (counts.sum(axis=0), *(counts.sum(axis=0) - counts))
+        )
+        return whole + (len(counts) - 1) * (whole - np.array(others))
 
     def _sync_dist(self, *_: Any, **__: Any) -> None:
         """Join the texts of all devices; torchmetrics' own joins tensors."""
@@ -293,9 +316,13 @@ def score_translation(hypotheses: Sequence[str], references: References) -> dict
 
     Papineni et al., 2002, with the tokens of mteval-v13a and exponential smoothing; Popovic, 2015: chrF2.
     """
-    streams = list(zip_longest(*([text] if isinstance(text, str) else text for text in references)))
-    scores = (("bleu", BLEU()), ("chrf", CHRF()))
-    return {name: metric.corpus_score(hypotheses, streams).score for name, metric in scores}
+    streams = list_streams(references)
+    return {name: metric().corpus_score(hypotheses, streams).score for name, metric in CORPUS_SCORES.items()}
+
+
+def list_streams(references: References) -> list[tuple[str | None, ...]]:
+    """List the first reference of each text, then the second ones, as sacrebleu takes them."""
+    return list(zip_longest(*([text] if isinstance(text, str) else text for text in references)))
 
 
 def score_captions(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]]) -> dict[str, float]:
@@ -309,6 +336,5 @@ def score_captions(hypotheses: Sequence[str], references: Sequence[tuple[str, ..
 
 def score_summaries(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """Compute ROUGE-1, -2 and -L (Lin, 2004): mean F-measure over the texts, 0 to 1, lower-cased words, not stemmed."""
-    names = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rouge_l"}
-    rouge = rouge_score(list(hypotheses), list(references), rouge_keys=tuple(names))
-    return {name: rouge[f"{key}_fmeasure"].item() for key, name in names.items()}
+    rouge = rouge_score(list(hypotheses), list(references), rouge_keys=tuple(ROUGE.values()))
+    return {name: rouge[f"{key}_fmeasure"].item() for name, key in ROUGE.items()}

@@ -131,6 +131,7 @@ class Trained(NamedTuple):
 
 class Tested(NamedTuple):
     columns: dict[str, float | int | None]  # of results.csv
+    outcome: str  # the metric of the outcomes: accuracy, exact_match, a score of texts, or loss
     outcomes: np.ndarray  # of each item (2, items), as `measures.ItemOutcomes` returns them
     texts: list[str] | None  # that a task generated
 
@@ -206,9 +207,17 @@ def test(run: Run, progress: Show | None) -> Tested:
     metrics = {name: float(value) for name, value in values.items() if not value.ndim}
     for name, value in metrics.items():
         refuse_not_finite(f"test {name}", value, run.last_step, run.config.recipe)
+    key, outcomes = (
+        next((key for key in ("accuracy", "exact_match") if key in metrics), "loss"),
+        values["outcomes"].cpu(),
+    )
+    of_texts = run.config.task.metric or next((key for key in metrics if key in ("bleu", "rouge_l")), None)
+    if texts is not None and (influences := texts.list_influences(of_texts)) is not None:
+        key, outcomes = of_texts, np.stack([influences, np.ones(len(influences))])
     return Tested(
         {"accuracy": None, **metrics, "test_items": len(run.task.test)},
-        values["outcomes"].cpu().numpy()[:, place],
+        key,
+        np.asarray(outcomes)[:, place],
         [*map(texts.list_texts().__getitem__, place)] if texts is not None else None,
     )
 

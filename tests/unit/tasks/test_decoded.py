@@ -1,9 +1,13 @@
 """Scores of generated texts: values worked out by hand."""
 
+import numpy as np
 import pytest
+from sacrebleu.metrics import BLEU, CHRF
 from torchmetrics import MetricCollection
 
-from vitlab.tasks.measures import Decoded, score_exact_match, score_summaries
+from vitlab.tasks.measures import Decoded, score_captions, score_exact_match, score_summaries, score_translation
+
+WORDS = ["the", "a", "cat", "dog", "house", "tree", "runs", "sits", "sleeps", "on", "under", "near", "red", "blue", "green", "old", "new", "and", "or", "but"]
 
 REFERENCES = ["The cat sat on the mat.", "It rained all day, so we stayed at home.", "Nobody came to the party"]
 HYPOTHESES = ["A cat sat on the mat.", "It rained the whole day and we stayed home.", ""]
@@ -25,3 +29,28 @@ def test_texts_of_all_batches_are_scored_together():
     metrics.reset()
     metrics["decoded"].update(HYPOTHESES[:1] + REFERENCES[1:2], REFERENCES[:2])
     assert float(metrics.compute()["exact_match"]) == 0.5
+
+
+def test_each_texts_influence_on_a_score_is_what_leaving_the_text_out_and_resampling_tell():
+    draw = np.random.default_rng(0)
+    right = [" ".join(draw.choice(WORDS, draw.integers(6, 30))) for _ in range(300)]
+    ours = [" ".join(word if draw.random() < 0.7 else draw.choice(WORDS) for word in text.split()) for text in right]
+    decoded = Decoded(score_translation)
+    decoded.update(ours, right)
+    whole = score_translation(ours, right)
+    for name, scorer in (("bleu", BLEU), ("chrf", CHRF)):
+        found = decoded.list_influences(name)
+        without = score_translation(ours[:7] + ours[8:], right[:7] + right[8:])[name]
+        assert found[7] - whole[name] == pytest.approx(299 * (whole[name] - without))
+        assert found.mean() == pytest.approx(whole[name], abs=0.02)
+        half = scorer().corpus_score(ours, [right], n_bootstrap=1000)._ci  # of 95%, by sacrebleu's own resampling
+        assert 1.96 * found.std() / 300**0.5 == pytest.approx(half, rel=0.1)
+    assert decoded.list_influences("perplexity") is None
+    summaries = Decoded(score_summaries)
+    summaries.update(HYPOTHESES, REFERENCES)
+    assert summaries.list_influences("rouge_l").mean() == pytest.approx(
+        score_summaries(HYPOTHESES, REFERENCES)["rouge_l"]
+    )
+    several = Decoded(score_captions)
+    several.update(["a b c d", "x y"], [("a b c d", "no"), ("z", "x y")])
+    assert several.list_influences("rouge_l").tolist() == [1, 1]
