@@ -7,7 +7,7 @@ from torchmetrics import MetricCollection
 
 from vitlab.tasks.measures import Decoded, score_captions, score_exact_match, score_summaries, score_translation
 
-WORDS = ["the", "a", "cat", "dog", "house", "tree", "runs", "sits", "sleeps", "on", "under", "near", "red", "blue", "green", "old", "new", "and", "or", "but"]
+WORDS = [f"word{number}" for number in range(24)]
 
 REFERENCES = ["The cat sat on the mat.", "It rained all day, so we stayed at home.", "Nobody came to the party"]
 HYPOTHESES = ["A cat sat on the mat.", "It rained the whole day and we stayed home.", ""]
