@@ -176,3 +176,20 @@ def test_a_signal_stops_at_a_checkpoint_and_a_killed_run_ends_with_the_same_weig
     assert all(torch.equal(one[key], other[key]) for key in one)
     kept, expected = ([row for row in rows(path) if "train/loss" in row] for path in (folder, whole))
     assert kept == expected
+
+
+def test_a_run_killed_in_its_test_tests_again_and_does_not_train_again(tmp_path):
+    words = ["train", "task=translation", "data=numbers", "data.count=4000", "model.width=24", "model.heads=2"]
+    words += ["budget.steps=20", "trainer.evaluations=1", "trainer.log_every=5", "wandb.mode=off", "task.beams=2"]
+    folder, whole = tmp_path / "killed", tmp_path / "whole"
+    program, last = commands.Program(*words, "--out", folder), folder / "checkpoints" / "last.ckpt"
+    program.wait_for(lambda: last.exists() and read_checkpoint(last)["global_step"] == 20)
+    program.kill()
+    before = rows(folder)
+    assert not (folder / "result.json").exists()
+    for path in (folder, whole):
+        commands.succeed(*words, "--out", path)
+    assert rows(folder)[: len(before)] == before
+    assert [row["step"] for row in rows(folder) if "train/loss" in row] == [5, 10, 15, 20]
+    for name in ("generated.json", "heldout.npz"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
