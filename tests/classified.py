@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from tests import learning
 from tests.texts import ragged
-from vitlab import tasks
-from vitlab.config import TrainConfig, compose
 from vitlab.data.base import TextData, Texts
 from vitlab.data.loader import Items
 from vitlab.data.text import NO_TAG
@@ -47,9 +46,7 @@ def build(kind="classes", *words, of=None):
     """(task, configuration)"""
     words = [*BODIES["bert"], *words] if not any(word.startswith("model=") for word in words) else words
     options = ["task.both_orders=true"] if kind == "both orders" else []
-    config = compose(TrainConfig, ["task=text_classification", *words, *options])
-    found = tasks.build(config.task, recipe=config.recipe, data=of or data(kind), data_config=config.data)
-    return found, config
+    return learning.build(["task=text_classification", *words, *options], of or data(kind))
 
 
 def whole(task, split="train", rows=None):

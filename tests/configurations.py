@@ -10,9 +10,14 @@ def train(*overrides, **base):
     return compose(TrainConfig, overrides, base=base)
 
 
-def problems(*overrides, schema=TrainConfig, **base):
+def recipe(*overrides):
+    return compose(TrainConfig, [f"recipe.{word}" for word in overrides]).recipe
+
+
+def refused(call, *args, **kwargs):
+    """The problems for which it raises UserError."""
     with pytest.raises(UserError) as caught:
-        compose(schema, overrides, base=base)
+        call(*args, **kwargs)
     found = caught.value.problems
     assert found
     assert len(found) == len(set(found)), "a problem is said once"
@@ -20,6 +25,10 @@ def problems(*overrides, schema=TrainConfig, **base):
         assert "\n" not in line, "a problem is one line"
         assert "Traceback" not in line
     return found
+
+
+def problems(*overrides, schema=TrainConfig, **base):
+    return refused(compose, schema, overrides, base=base)
 
 
 def problem(*overrides, **kwargs):

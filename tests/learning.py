@@ -2,8 +2,25 @@
 
 import torch
 
-from vitlab import build_model
+from vitlab import build_model, models, tasks
+from vitlab.config import TrainConfig, compose
 from vitlab.tasks.base import fill
+
+
+def build(words, data):
+    """(task, configuration)"""
+    config = compose(TrainConfig, words)
+    return tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data), config
+
+
+def build_with_model(words, data):
+    task, config = build(words, data)
+    torch.manual_seed(0)
+    return task, models.build(config.model, **task.shape)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
 
 
 def language_model(vocabulary, **sizes):
@@ -15,10 +32,10 @@ def bert(vocabulary, **sizes):
     return build_model("bert_base", vocabulary=vocabulary, **sizes)
 
 
-def randomized(model, std=0.4):
-    """The model for evaluation, with weights under which no two heads are alike."""
+def randomized(model, std=0.4, mean=0.0):
+    """The model for evaluation, with weights that hide no error: no zeros and ones, no two heads alike."""
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=std)
+        torch.nn.init.normal_(parameter, mean, std)
     return model.eval()
 
 

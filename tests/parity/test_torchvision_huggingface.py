@@ -7,6 +7,7 @@ from torch import nn
 from torchvision.models.vision_transformer import VisionTransformer
 from transformers import ViTConfig, ViTModel
 
+from tests.learning import randomized
 from vitlab.models import build_model
 from vitlab.models.base import extract_features
 from vitlab.training.load import load_weights
@@ -41,9 +42,7 @@ def vit(image_size, **changes):
 
 def test_logits_and_gradients_are_torchvisions():
     torch.manual_seed(1)
-    theirs = VisionTransformer(28, 7, DEPTH, HEADS, D, HIDDEN, num_classes=CLASSES).eval()
-    for parameter in theirs.parameters():  # away from the zeros and ones that hide an error
-        nn.init.normal_(parameter, mean=0.05, std=0.2)
+    theirs = randomized(VisionTransformer(28, 7, DEPTH, HEADS, D, HIDDEN, num_classes=CLASSES), 0.2, mean=0.05)
     mine = vit((28, 28))
     mine.load_state_dict({rename(name): value for name, value in theirs.state_dict().items()})
     images, labels = torch.randn(5, 3, 28, 28), torch.randint(CLASSES, (5,))
@@ -61,10 +60,8 @@ def test_logits_and_gradients_are_torchvisions():
 
 def test_a_vit_without_a_head_of_hugging_face_keeps_its_pooler(tmp_path):
     sizes = {"hidden_size": D, "num_hidden_layers": DEPTH, "num_attention_heads": HEADS, "intermediate_size": HIDDEN}
-    theirs = ViTModel(ViTConfig(**sizes, image_size=(14, 35), patch_size=7, layer_norm_eps=1e-6)).eval()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, mean=0.05, std=0.2)
-    theirs.save_pretrained(tmp_path)
+    theirs = ViTModel(ViTConfig(**sizes, image_size=(14, 35), patch_size=7, layer_norm_eps=1e-6))
+    randomized(theirs, 0.2, mean=0.05).save_pretrained(tmp_path)
     mine = vit((14, 35), pre_logits=True)
     report = load_weights(mine, tmp_path)
     assert not [*report.missing, *report.unused, *report.resized], report

@@ -10,7 +10,7 @@ head width, n queries of a block.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -283,13 +283,10 @@ def watch_outputs(
             raise UserError(f"{type(model).__name__}: a layer gives {type(output).__name__}, not one tensor")
         see(modules[module], output)
 
-    handles = [module.register_forward_hook(hook) for module in modules]
-    try:
-        with run_eagerly(model):
-            yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks, run_eagerly(model):
+        for module in modules:
+            hooks.enter_context(module.register_forward_hook(hook))
+        yield
 
 
 @contextmanager

@@ -265,24 +265,19 @@ def run_token_reach(
         embedded.append(output.detach().requires_grad_())
         return embedded[-1]
 
-    handle = model.text.embed.register_forward_hook(cut)
-    try:
-        # cuDNN has no backward pass of recurrent layers in eval mode
-        with run_eagerly(model), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
-            for chunk in track_progress(inputs.split(CHUNK), progress):
-                hidden, rows = model.text(chunk.tokens, **chunk.options), torch.arange(len(chunk.tokens))
-                counts = chunk.mask.sum(dim=1)
-                places = counts - 1 if model.text.causal else counts // 2
-                unit = hidden[rows, places]
-                direction = torch.randn(unit.shape, generator=generator).to(unit)
-                (slope,) = torch.autograd.grad((unit * direction).sum(), embedded.pop())
-                sizes = slope.double().norm(dim=-1) * chunk.mask
-                distances = (torch.arange(sizes.shape[1], device=sizes.device) - places[:, None]).abs()
-                weights.index_add_(
-                    0, distances.flatten().cpu(), (sizes / sizes.sum(dim=1, keepdim=True)).flatten().cpu()
-                )
-    finally:
-        handle.remove()
+    hook = model.text.embed.register_forward_hook(cut)
+    # cuDNN has no backward pass of recurrent layers in eval mode
+    with hook, run_eagerly(model), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+        for chunk in track_progress(inputs.split(CHUNK), progress):
+            hidden, rows = model.text(chunk.tokens, **chunk.options), torch.arange(len(chunk.tokens))
+            counts = chunk.mask.sum(dim=1)
+            places = counts - 1 if model.text.causal else counts // 2
+            unit = hidden[rows, places]
+            direction = torch.randn(unit.shape, generator=generator).to(unit)
+            (slope,) = torch.autograd.grad((unit * direction).sum(), embedded.pop())
+            sizes = slope.double().norm(dim=-1) * chunk.mask
+            distances = (torch.arange(sizes.shape[1], device=sizes.device) - places[:, None]).abs()
+            weights.index_add_(0, distances.flatten().cpu(), (sizes / sizes.sum(dim=1, keepdim=True)).flatten().cpu())
     weights = weights / weights.sum()
     reach = round((weights @ torch.arange(len(weights)).double().square()).sqrt().item(), 5)
     bins = torch.arange(len(weights)).tensor_split(min(BINS, len(weights)))

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def extract(
     indices: np.ndarray | None = None,
     batch_size: int = 256,
     workers: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Features:
     """Extract the features of a split's images, of all or at `indices`, in order.
 
@@ -72,8 +73,7 @@ def extract(
                 x = torch.empty(total, rows.shape[1])
             x[done : done + len(rows)], labels[done : done + len(rows)] = rows, batch_labels.cpu()
             done += len(rows)
-            if progress:
-                progress(done, total)
+            progress(done, total)
     if not x.isfinite().all():
         raise UserError("the model's features of these images are not finite; check data.mean and data.std")
     return Features(x, labels)
@@ -90,7 +90,7 @@ def measure(
     chosen: Sequence[str],
     indices: np.ndarray,
     workers: int = 0,
-    progress: Show | None = None,
+    progress: Show = lambda *_: None,
     around: Callable[[str], AbstractContextManager] = nullcontext,
 ) -> dict[str, float | None]:
     """Measure the chosen probes' numbers, tested on all held-out images.
@@ -100,12 +100,9 @@ def measure(
     """
     numbers: dict[str, float | None] = {}
 
-    def of(what: str) -> Callable[[int, int], None] | None:
-        return progress and (lambda done, total: progress(what, done, total))
-
     def read(other: str) -> tuple[Features, Features]:
         seen, rows = (open_task(other, task), None) if other else (task, indices)
-        of_train, of_test = (of(f"features of {part} images") for part in ("training", "held-out"))
+        of_train, of_test = (partial(progress, f"features of {part} images") for part in ("training", "held-out"))
         train = extract(model, seen.train, seen.prepare, indices=rows, workers=workers, progress=of_train)
         return train, extract(model, seen.test, seen.prepare, workers=workers, progress=of_test)
 
@@ -208,7 +205,7 @@ LEAST_STD = 1e-5
 
 
 def run_fewshot(
-    train: Features, test: Features, config: Choice, progress: Show | None = None
+    train: Features, test: Features, config: Choice, progress: Show = lambda *_: None
 ) -> dict[str, float | None]:
     """Return `fewshot_<shots>`: few-shot linear accuracy, the mean over `config.seeds` draws of the training images.
 
@@ -232,8 +229,7 @@ def run_fewshot(
             predicted = classes[(x_MD @ weights_DC + bias_C).argmax(dim=1)]
             accuracies.append(accuracy(predicted, test.labels))
         numbers[f"fewshot_{shots}"] = sum(accuracies) / len(accuracies)
-        if progress:
-            progress("few-shot", done + 1, len(possible))
+        progress("few-shot", done + 1, len(possible))
     return numbers
 
 
@@ -257,7 +253,7 @@ def ridge(x_ND: Tensor, y_NC: Tensor, l2: float) -> tuple[Tensor, Tensor]:
 SIMILARITIES = 2**25  # in memory at a time, as far as whole test images allow
 
 
-def run_knn(train: Features, test: Features, config: Choice, progress: Show | None = None) -> dict[str, float]:
+def run_knn(train: Features, test: Features, config: Choice, progress: Show = lambda *_: None) -> dict[str, float]:
     """Return `knn`: test accuracy of the `config.k` nearest training images' votes, each exp(similarity / temperature).
 
     By cosine similarity (Wu et al., 2018; Caron et al., 2021, DINO).
@@ -271,8 +267,7 @@ def run_knn(train: Features, test: Features, config: Choice, progress: Show | No
         # a softmax: the same votes for each image but for their sum, and no overflow
         votes.scatter_add_(1, places[nearest], (similarity / config.temperature).softmax(dim=1))
         predicted.append(classes[votes.argmax(dim=1)])
-        if progress:
-            progress("nearest neighbours", sum(map(len, predicted)), len(test.x))
+        progress("nearest neighbours", sum(map(len, predicted)), len(test.x))
     return {"knn": accuracy(torch.cat(predicted), test.labels)}
 
 
@@ -280,7 +275,7 @@ HELD_OUT = 0.2  # of the training images, to choose the regularisation on
 
 
 def run_linear(
-    train: Features, test: Features, config: Choice, progress: Show | None = None
+    train: Features, test: Features, config: Choice, progress: Show = lambda *_: None
 ) -> dict[str, float | None]:
     """Return `linear_probe`: test accuracy of logistic regression on standardized features, by L-BFGS.
 
@@ -313,12 +308,10 @@ def run_linear(
             model = fit(x[fitted], labels[fitted], strength)
             loss = log_loss(labels[~fitted], model.predict_proba(x[~fitted]), labels=classes)
             scores.append((model.score(x[~fitted], labels[~fitted]), -loss))
-            if progress:
-                progress("linear probe", done + 1, len(config.strengths) + 1)
+            progress("linear probe", done + 1, len(config.strengths) + 1)
         chosen = config.strengths[scores.index(max(scores))]
     measured = fit(x, labels, chosen).score(test.x.numpy(), test.labels.numpy())
-    if progress:
-        progress("linear probe", len(config.strengths) + 1, len(config.strengths) + 1)
+    progress("linear probe", len(config.strengths) + 1, len(config.strengths) + 1)
     return {"linear_probe": float(measured)}
 
 

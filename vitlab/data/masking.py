@@ -18,14 +18,7 @@ from vitlab.data.sequences import IGNORE_INDEX
 MASKED, REPLACED = 0.8, 0.1  # shares of the tokens that BERT chooses; the others stay
 
 
-class RowGenerators:
-    """One generator for each row of a batch: a row's draws depend on its own seed alone."""
-
-    def __init__(self, seeds: Sequence[int]):
-        self.each = [Generator().manual_seed(seed) for seed in seeds]
-
-
-Random = Generator | RowGenerators
+Random = Generator | list[Generator]  # a list has one for each row of a batch, whose draws depend on its seed alone
 UNIFORM = partial(torch.rand, dtype=torch.float64)
 
 
@@ -40,10 +33,10 @@ def draw_uniform(
 
     rows: bool (B,), the rows that draw if each has its own generator; other rows get zeros. None: all rows draw.
     """
-    if not isinstance(generator, RowGenerators):
+    if isinstance(generator, Generator):
         return draw(shape, generator=generator, device=generator.device).to(device)
-    wanted = [True] * len(generator.each) if rows is None else rows.tolist()
-    drawn = {row: draw(shape[1:], generator=generator.each[row]) for row, draws in enumerate(wanted) if draws}
+    wanted = [True] * len(generator) if rows is None else rows.tolist()
+    drawn = {row: draw(shape[1:], generator=generator[row]) for row, draws in enumerate(wanted) if draws}
     none = torch.zeros_like(next(iter(drawn.values())))
     return torch.stack([drawn.get(row, none) for row in range(len(wanted))]).to(device)
 

@@ -68,7 +68,7 @@ def beam_search(
     beams: int,
     end: int | None = None,
     length_penalty: float = 0.0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> list[Tensor]:
     """Find the best continuations (M,) of given tokens int64 (B, N), M <= steps, up to `end`.
 
@@ -110,8 +110,7 @@ def beam_search(
         unsure = scores[:, 0] / penalties[steps] > best_scores[searched]
         rows = rows + width * torch.arange(len(rows), device=device)[:, None]
         searched, scores, tails = searched[unsure], scores[unsure], tails[unsure]
-        if progress:
-            progress(done + 1, steps)
+        progress(done + 1, steps)
         if not len(searched):
             break
         given = chosen[unsure].view(-1, 1)
@@ -136,7 +135,7 @@ def generate(
     top_p: float | None = None,
     end: int | None = None,
     generator: Generator | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> list[Tensor]:
     """Continue given tokens int64 (B, N): continuations (M,), M <= steps, each up to and with its first `end` token.
 
@@ -153,8 +152,7 @@ def generate(
         # found[going, done] = ... takes ten times as long
         written[:, done].index_copy_(0, going, chosen.where(~ended, NO_TOKEN))
         given = chosen[:, None]
-        if progress:
-            progress(done + 1, steps)
+        progress(done + 1, steps)
         if end is None:
             continue
         ended |= chosen == end

@@ -26,9 +26,6 @@ class RecurrentState:
         self.states = states
         self.seen = 0
 
-    def __len__(self) -> int:
-        return self.seen
-
     def reorder(self, rows: Tensor) -> None:
         """Keep the rows of the batch at `rows` (B,), in that order."""
         self.states = tree_map_only(Tensor, lambda state: state[:, rows].contiguous(), self.states)
@@ -80,7 +77,7 @@ class RecurrentEncoder(nn.Module):
     ) -> Tensor:
         """Run the layers. mask bool (B, N) is False at padding, which is at the end; `new_caches` makes the caches."""
         cache = caches[0] if caches is not None else None
-        x = self.embed(tokens, segments, 0 if cache is None else len(cache))
+        x = self.embed(tokens, segments, 0 if cache is None else cache.seen)
         if mask is not None and not self.causal:  # the backward direction starts at the last real token
             packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
             hidden = run_layers(self.layers, packed, None)[0]

@@ -97,7 +97,7 @@ class AttentionDecoder(nn.Module):
 
     def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
         """Compute (vectors (B, N, D), attention (B, N, S) if any) of the next tokens; advance `state` past them."""
-        x = self.embed(tokens, first=len(state.layers))
+        x = self.embed(tokens, first=state.layers.seen)
         if self.score is None:
             return self.advance(x, state), None
         parts = x.split(1, dim=1) if self.before or self.input_feeding else [x]

@@ -122,7 +122,7 @@ class TextEncoder(nn.Module):
         A decoder looks at context (B, S, D); context_mask, bool (B, S), is False at padding. A mixer without
         attention, such as Fourier's, cannot mask padding (Lee-Thorp et al., 2022).
         """
-        first = 0 if caches is None else len(caches[0])
+        first = 0 if caches is None else caches[0].seen
         last = first + tokens.shape[1]
         x = self.embed(tokens, segments, first, mask)
         attended = None if mask is None or not self.supports_padding_mask else mask[:, None, None, :]
@@ -255,13 +255,9 @@ class Bert(MaskedModel):
         self.next_sentence = nn.Linear(width, 2)
         reset_parameters(self)
 
-    def pooled(self, hidden: Tensor) -> Tensor:
-        """Apply a tanh layer to the first token's hidden state: (B, N, D) -> (B, D)."""
-        return self.pooler(hidden[:, 0]).tanh()
-
     def next_sentence_logits(self, hidden: Tensor) -> Tensor:
         """Compute (B, 2) from (B, N, D): whether the second segment follows the first (0) or not (1)."""
-        return self.next_sentence(self.pooled(hidden))
+        return self.next_sentence(self.pooler(hidden[:, 0]).tanh())
 
 
 class SpanBert(MaskedModel):

@@ -52,7 +52,7 @@ def run_experiment(
     ranks: Ranks = ALONE,
     trunks: Sequence[str] | None = None,
     observer: Any | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
     stop: Callable[[], bool] | None = None,
 ) -> dict[str, Any] | None:
     """Do what a run lacks, in a folder that rank 0 has claimed; return the result on rank 0. Call it on every rank.
@@ -95,8 +95,7 @@ def complete(run: Run, lacking: Sequence[str], observer: Any | None, hooks: Hook
     def advance() -> None:
         if not training:
             hooks.check_claim()
-            if hooks.progress:
-                hooks.progress(Progress(next(count), total))
+            hooks.progress(Progress(next(count), total))
             if hooks.stop and hooks.stop():
                 raise Interrupted
 
@@ -215,8 +214,7 @@ def measure(run: Run, hooks: Hooks) -> dict[str, Any]:
     run.ranks.leave()
 
     def show(what: str, done: int, total: int) -> None:
-        if hooks.progress:
-            hooks.progress(Progress(done, total, note=what))
+        hooks.progress(Progress(done, total, note=what))
 
     tested = test(run, show)
     compared = compare_splits(run, trained.validation, lambda _, *far: show("again on validation", *far))

@@ -249,7 +249,7 @@ def evaluate(
     *,
     detailed: bool = False,
     indices: np.ndarray | None = None,
-    progress: Show | None = None,
+    progress: Show = lambda *_: None,
 ) -> "torchmetrics.MetricCollection":
     """Measure the task's metrics on a split, without augmentation: scalars, and with `detailed` its tables and texts.
 
@@ -266,6 +266,5 @@ def evaluate(
                 prepared = task.prepare([part.to(device, non_blocking=True) for part in batch])
                 fill(metrics, task.measure(model, prepared, detailed))
             done += len(batch[0])
-            if progress:
-                progress(f"test {task.item}s", done, total)
+            progress(f"test {task.item}s", done, total)
     return metrics

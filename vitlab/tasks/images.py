@@ -58,8 +58,7 @@ class ImageTask(TargetTask):
         return model(batch[0]).float(), batch[1]
 
     def example(self) -> Batch:
-        height, width = self.shape["image_size"]
-        images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
+        images = torch.zeros(1, self.shape["channels"], *self.shape["image_size"], device="meta")
         several = (self.outputs,) if self.of == LABELS else ()
         return images, torch.zeros(1, *several, dtype=self.dtype, device="meta")
 

@@ -17,7 +17,7 @@ from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split, TextData
-from vitlab.data.masking import Random, RowGenerators, choose_spans, choose_tokens, corrupt, gather_chosen
+from vitlab.data.masking import Random, choose_spans, choose_tokens, corrupt, gather_chosen
 from vitlab.data.sequences import IGNORE_INDEX, pack_texts, pair_segments
 from vitlab.models.text import LONGEST_SPAN
 from vitlab.tasks.base import (
@@ -177,7 +177,7 @@ class MaskedLM(SequenceTask):
         tokens = tokens.where(mask, self.tokenizer.pad)
         maskable = mask & ~torch.isin(tokens, torch.tensor(self.tokenizer.special, device=tokens.device))
         if generator is None or not self.dynamic:
-            generator = RowGenerators([SEED + number for number in numbers.tolist()])
+            generator = [Generator().manual_seed(SEED + number) for number in numbers.tolist()]
         seen, places, filled, *beside = self.hide(tokens, maskable, generator)
         targets, mask = tokens.gather(1, places).where(filled, IGNORE_INDEX), None if mask.all() else mask
         return MaskedBatch(seen, mask, segments, places, targets, follows if self.pairs else None, *beside)

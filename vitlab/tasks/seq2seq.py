@@ -19,7 +19,7 @@ from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import BREAK, CaptionData, Split, TextData, Texts
-from vitlab.data.masking import Random, RowGenerators, choose_corrupted, corrupt_spans, plan_lengths
+from vitlab.data.masking import Random, choose_corrupted, corrupt_spans, plan_lengths
 from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
 from vitlab.data.text.corpus import SPLITS, join_rows
 from vitlab.formatting import plural
@@ -295,7 +295,7 @@ class SpanCorruption(SequenceToSequence):
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
         """Corrupt random spans with a generator; without it, a sequence always has the same spans."""
         tokens, numbers = batch
-        draw: Random = generator or RowGenerators([SEED + number for number in numbers.tolist()])
+        draw: Random = generator or [Generator().manual_seed(SEED + number) for number in numbers.tolist()]
         lengths = (tokens != IGNORE_INDEX).sum(dim=1)
         corrupted = choose_corrupted(lengths, tokens.shape[1], self.share, self.mean_span, draw)
         source, target = corrupt_spans(
@@ -335,8 +335,7 @@ class Captioning(SequenceToSequence):
         return batch.inputs
 
     def example(self) -> SourceTargetBatch:
-        height, width = self.shape["image_size"]
-        images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
+        images = torch.zeros(1, self.shape["channels"], *self.shape["image_size"], device="meta")
         count = lambda rows: (self.train.targets[rows, 0] != IGNORE_INDEX).sum(axis=1) - 1  # noqa: E731
         length = find_batch_length(count, len(self.train), self.batch_size)
         tokens = torch.zeros(1, length, dtype=torch.int64, device="meta")

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from vitlab.config.errors import raise_all
@@ -20,7 +19,7 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
 from vitlab.data.text import NO_TAG
-from vitlab.tasks.base import Measured, TargetTask, TokenInputs, find_batch_length, read_written
+from vitlab.tasks.base import Measured, TargetTask, TokenInputs, find_batch_length, read_written, sum_cross_entropy
 from vitlab.tasks.metrics import ANSWERS, CHOICES, NUMBERS, TAGS, TEXTS
 
 if TYPE_CHECKING:
@@ -223,7 +222,7 @@ def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tens
     before, following = hidden[:, :-1], tokens[:, 1:]
     if mask is not None:
         before, following = before[mask[:, 1:]], following[mask[:, 1:]]
-    return F.cross_entropy(model.unembed(before).flatten(0, -2), following.flatten(), reduction="sum")
+    return sum_cross_entropy(model.unembed(before), following)
 
 
 def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:

@@ -35,7 +35,6 @@ class Ranks:
     rank: int = 0
     size: int = 1
     local_rank: int = 0  # on its machine
-    node: int = 0
 
     @property
     def is_main(self) -> bool:
@@ -87,7 +86,7 @@ def join_ranks(launched: Launched | None) -> Iterator[Ranks]:
         os.environ |= {name: str(value) for name, value in {**names, "GROUP_RANK": launched.node}.items()}
     threading.Thread(target=stop_with_parent, args=(os.getppid(), lambda: os._exit(1)), daemon=True).start()
     distributed.init_process_group(timeout=PATIENCE)
-    ranks = Ranks(launched.rank, launched.size, launched.local_rank, launched.node)
+    ranks = Ranks(launched.rank, launched.size, launched.local_rank)
     try:
         yield ranks
     finally:

@@ -50,7 +50,7 @@ def score(metrics: Mapping[str, float], metric: Metric) -> tuple[float, float]:
 class Hooks:
     """Holds calls into other code while a run trains, on rank 0; their order has no effect."""
 
-    progress: Callable[[Progress], None] | None = None
+    progress: Callable[[Progress], None] = lambda _: None
     stop: Callable[[], bool] | None = None  # after each step; True stops training there
     check_claim: Callable[[], None] = lambda: None  # before writing a file; raises if another process trains the run
     analyze: Callable[[int], None] | None = None  # every `trainer.analyze_every` steps, on the evaluated weights
@@ -252,7 +252,7 @@ class Loop(L.Callback):
         now = time.perf_counter()
         if self.first is None:
             self.first = (now, step)  # the first step is slow and would spoil the pace
-        if self.hooks.progress and (now - self.reported >= REPORT_EVERY or step in (self.run.steps, trainer.max_steps)):
+        if now - self.reported >= REPORT_EVERY or step in (self.run.steps, trainer.max_steps):
             self.reported = now
             pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
             left = None if pace is None else pace * (self.run.steps - step)

@@ -6,7 +6,7 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -150,11 +150,9 @@ def train(run: Run, hooks: Hooks = NO_HOOKS) -> Trained:
     trainer = build_trainer(run, loop)
     batches, validation = build_loaders(run)
     resumed_from = run.files.checkpoint_path if run.checkpoint else None
-    try:
-        with checkpointed(module.model) if run.settings.checkpoint_activations else nullcontext():
-            trainer.fit(module, batches, validation, ckpt_path=resumed_from, weights_only=True)
-    finally:
-        batches.close()  # end the workers
+    saving = checkpointed(module.model) if run.settings.checkpoint_activations else nullcontext()
+    with closing(batches), saving:  # close ends the workers
+        trainer.fit(module, batches, validation, ckpt_path=resumed_from, weights_only=True)
     if module.evaluated_step != trainer.global_step:  # resumed at the end of training
         trainer.validate(module, validation, verbose=False)
     run.last_step = trainer.global_step
@@ -196,7 +194,7 @@ def build_loaders(run: Run) -> tuple[Generator[Any], DataLoader]:
     return iter(batches), eval_loader(run.trained.validation, batch_size=together, **shared)
 
 
-def test(run: Run, progress: Show | None) -> Tested:
+def test(run: Run, progress: Show) -> Tested:
     """Test the weights in the run's model for results.csv. No earlier step reads the test data.
 
     Raises Diverged for a metric that is not finite.
@@ -222,7 +220,7 @@ def test(run: Run, progress: Show | None) -> Tested:
     )
 
 
-def compare_splits(run: Run, validation: dict[str, float], progress: Show | None) -> dict[str, float]:
+def compare_splits(run: Run, validation: dict[str, float], progress: Show) -> dict[str, float]:
     """Compute columns of results.csv that tell whether a run is undertrained; reads no test data.
 
     Measures the kept weights without augmentation: `validation_NAME` on the validation items (also metrics of texts

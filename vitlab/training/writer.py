@@ -133,7 +133,7 @@ def write_rows(
     rows: Sequence[Sequence[int]],
     steps: int,
     search: Mapping[str, Any],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> list[Tensor]:
     """Decode B rows of tokens together; return at most `steps` tokens for each row.
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
+from tests.learning import randomized
 from vitlab import analysis
 from vitlab.analysis.capture import Findings
 from vitlab.config import load, names
@@ -30,10 +30,7 @@ OF_ATTENTION = {"attention_distance", "attention_entropy", "head_types", "attent
 
 
 def model(name, changes):
-    made = build_model(name, image_size=SIZE, num_classes=3, **changes)
-    for parameter in made.parameters():
-        nn.init.normal_(parameter, std=0.2)
-    return made
+    return randomized(build_model(name, image_size=SIZE, num_classes=3, **changes), 0.2).train()
 
 
 @pytest.mark.parametrize("name", ANALYSES)

@@ -12,6 +12,7 @@ from operator import ne
 import numpy as np
 import pytest
 
+from tests.configurations import refused
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data import cache as caching
@@ -221,9 +222,7 @@ def test_a_warm_load_imports_no_torch():
 
 def test_what_does_not_fit_the_images_is_reported_at_once():
     options = {"train_images": 36, "test_images": 36, "mean": [1, 2, 3], "std": [1, 2], "augment": {"shift": 24}}
-    with pytest.raises(UserError) as caught:
-        data.load(config.load("data", {"name": "glyphs", **options}))
-    assert caught.value.problems == [
+    assert refused(data.load, config.load("data", {"name": "glyphs", **options})) == [
         "data.mean=[1.0, 2.0, 3.0]: give 1 value",
         "data.std=[1.0, 2.0]: give 1 value",
         "data.augment.shift=24: must be below the image's side of 24 pixels",

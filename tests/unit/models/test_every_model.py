@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.learning import randomized
 from vitlab.config import DescribeConfig, compose, load, names
 from vitlab.models import build_model
 from vitlab.models.counting import meta
@@ -36,8 +37,7 @@ def test_outputs_are_finite_and_every_parameter_gets_a_gradient(name):
     logits = model(images)
     assert logits.shape == (3, classes)
     assert logits.isfinite().all()
-    for parameter in model.parameters():  # what begins at zero would hide the gradients of what it multiplies
-        nn.init.normal_(parameter, mean=0.1, std=0.1)
+    randomized(model, 0.1, mean=0.1).train()  # what begins at zero would hide the gradients of what it multiplies
     model(images).square().sum().backward()
     check_gradients(model)
 
@@ -51,8 +51,7 @@ def test_a_model_of_text_gives_finite_outputs_and_every_parameter_a_gradient(nam
         check_pairs(model)
         return
     tokens, segments = torch.randint(29, (3, 7)), torch.arange(7).gt(3).long().expand(3, 7)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, mean=0.1, std=0.1)
+    randomized(model, 0.1, mean=0.1)
     out = model(tokens, segments=segments)
     assert out.shape == (3, 7, 29 if load("model", name).causal else 36)
     assert out.isfinite().all()
@@ -82,8 +81,7 @@ def test_a_captioner_gives_finite_outputs_and_every_parameter_a_gradient(name):
     out = model(images, captions)
     assert out.shape == (3, 11, 29)
     assert out.isfinite().all()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, mean=0.1, std=0.1)
+    randomized(model, 0.1, mean=0.1).train()
     model(images, captions).square().sum().backward()
     check_gradients(model)
 

@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 import timm
 import torch
-from torch import nn
 
+from tests.learning import randomized
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
 from vitlab.models.export import ForOnnx, compare_onnx, export_weights, save_onnx, save_safetensors, save_timm
@@ -36,9 +36,7 @@ VARIANTS = {
 def vit(seed=1, **changes):
     torch.manual_seed(seed)
     model = build_model("vit_ti16", image_size=SIZE, patch_size=list(PATCH), num_classes=CLASSES, **SIZES | changes)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, mean=0.05, std=0.2)
-    return model.eval()
+    return randomized(model, 0.2, mean=0.05)
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, "timm:test_vit", "timm:resnet18", "mixer of timm's sizes"])

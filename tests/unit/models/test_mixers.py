@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from torch import nn
 
+from tests.learning import randomized
 from vitlab.config import names
 from vitlab.config.errors import UserError
 from vitlab.models import build_model
@@ -20,8 +20,7 @@ def test_every_shipped_mixer_works_in_a_vit(mixer):
         "vit_nano", image_size=(15, 14), channels=2, num_classes=11, depth=2, width=36, heads=3, patch_size=[5, 7],
         mixer=mixer,
     )  # fmt: skip
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, mean=0.1, std=0.1)
+    randomized(model, 0.1, mean=0.1).train()
     images = torch.randn(3, 2, 15, 14)
     model(images).square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in model.parameters())
@@ -100,10 +99,8 @@ CAUSAL = {"depthwise": {"positions": "none"}, "plain_attention": {"positions": "
 def causal_model(mixer):
     torch.manual_seed(0)
     sizes = {"vocabulary": 29, "length": 13, "width": 12, "heads": 3, "depth": 2}
-    model = build_model("gpt_nano", mixer=mixer, **sizes, **CAUSAL[mixer]).eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return model, torch.randint(29, (3, 11))
+    model = build_model("gpt_nano", mixer=mixer, **sizes, **CAUSAL[mixer])
+    return randomized(model, 0.5), torch.randint(29, (3, 11))
 
 
 @pytest.mark.parametrize("mixer", CAUSAL)

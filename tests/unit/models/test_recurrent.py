@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._pytree import tree_leaves
 
+from tests.learning import randomized
 from tests.seeming_gpu import seeming_gpu
 from vitlab.analysis.alignment import applies
 from vitlab.config import UserError
@@ -35,10 +36,7 @@ ALL = pytest.mark.parametrize("options", [*VARIANTS.values(), *WITHOUT.values()]
 
 def build(**options):
     torch.manual_seed(0)
-    model = build_model("gru_seq2seq_nano", **SIZES, **options).eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return model
+    return randomized(build_model("gru_seq2seq_nano", **SIZES, **options), 0.5)
 
 
 def pairs():

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
+from tests.learning import randomized
 from tests.texts import text_data, texts
 from vitlab import models
 from vitlab.config import DescribeConfig, TrainConfig, compose
@@ -31,9 +31,7 @@ def build(name, head, seed=0, **shape):
     config = compose(DescribeConfig, base={"model": {"name": name, **BODIES[name]}}).model
     classes = {"num_classes": 5} if head in ("classes", "tags") else {}
     model = models.build(config, **{"length": LENGTH, "vocabulary": V, "head": head, **classes, **shape})
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return model.eval()
+    return randomized(model, 0.3)
 
 
 def same(one, other, names):

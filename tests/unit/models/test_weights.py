@@ -6,6 +6,8 @@ import torch
 from timm.layers import resample_abs_pos_embed
 from torch import nn
 
+from tests.configurations import refused
+from tests.learning import randomized
 from vitlab.config.errors import UserError
 from vitlab.config.schema.models import timm_model as describe_timm
 from vitlab.models import build_model
@@ -21,20 +23,16 @@ def vit(image_size=(20, 28), patch_size=4, num_classes=7, channels=3, seed=1, **
     model = build_model(
         "vit_ti16", image_size=image_size, patch_size=patch_size, num_classes=num_classes, channels=channels,
         **TINY | changes,
-    ).eval()  # fmt: skip
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return model
+    )  # fmt: skip
+    return randomized(model, 0.3)
 
 
 def timm_model(name):
     """A model of timm with the sizes of `vit` and random weights."""
     theirs = timm.create_model(
         name, img_size=(20, 28), patch_size=4, num_classes=7, embed_dim=24, depth=2, num_heads=3, mlp_ratio=20 / 24
-    ).eval()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return theirs
+    )
+    return randomized(theirs, 0.3)
 
 
 def same(one, other):
@@ -62,8 +60,7 @@ def test_the_small_resnet_is_timms_with_a_small_stem():
     mine = build_model("resnet_nano", image_size=17, num_classes=5, layers=[1, 2, 1, 1], widths=[64, 128, 256, 512])
     theirs = ResNet(BasicBlock, [1, 2, 1, 1], num_classes=5)
     theirs.conv1, theirs.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.05)
+    randomized(theirs, 0.05)
     assert not load_weights(mine, theirs.state_dict()).missing
     images = torch.randn(2, 3, 17, 23)
     torch.testing.assert_close(mine.eval()(images), theirs.eval()(images))
@@ -116,9 +113,7 @@ def test_weights_of_another_model_are_an_error_and_change_nothing(name, changes,
     name = "deit3_base_patch16_224" if name == "deit3" else f"vit_base_patch16_{name}"
     theirs, target = timm_model(name), vit(**changes)
     before = {key: value.clone() for key, value in target.state_dict().items()}
-    with pytest.raises(UserError) as caught:
-        load_into(target, describe_weights(theirs, theirs.state_dict(), name))
-    (line,) = caught.value.problems
+    (line,) = refused(load_into, target, describe_weights(theirs, theirs.state_dict(), name))
     assert lacks in line
     assert advice in line
     assert all(torch.equal(value, before[key]) for key, value in target.state_dict().items())
@@ -193,10 +188,8 @@ def test_prefix_tokens_that_come_or_go_keep_the_others_places():
 
 def test_the_published_dinov2_with_registers_and_timms_folder_are_timms_model(tmp_path):
     sizes = {"embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 20 / 24, "patch_size": 4, "img_size": 16}
-    theirs = timm.create_model("vit_tiny_patch16_224", **sizes, num_classes=7, reg_tokens=4, no_embed_class=True).eval()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    state, place = theirs.state_dict(), torch.randn(1, 1, 24)
+    theirs = timm.create_model("vit_tiny_patch16_224", **sizes, num_classes=7, reg_tokens=4, no_embed_class=True)
+    state, place = randomized(theirs, 0.3).state_dict(), torch.randn(1, 1, 24)
     published = {name.replace("reg_token", "register_tokens"): value for name, value in state.items()}
     published["cls_token"] = state["cls_token"] - place
     published["pos_embed"] = torch.cat([place, state["pos_embed"]], 1)

@@ -260,8 +260,6 @@ def judge_one(tmp_path, recipe=None, losses=(2.0, 1.0), task="classification", m
     [
         ({"train_sample_loss": 0.31}, True),
         ({"train_sample_loss": 0.29}, False),
-        ({"train_sample_loss": 0.16}, False),
-        ({"train_sample_loss": 0.14}, False),
         ({"train_sample_loss": 0.0}, False),
         ({"train_sample_loss": None}, False),
         ({"validation_loss": None}, False),

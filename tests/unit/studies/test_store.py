@@ -111,21 +111,18 @@ def test_a_study_lists_the_runs_of_all_starts_and_no_product_of_them(tmp_path):
     assert [files.config()[key] for key in ("sizes", "seeds", "models")] == [[1, 3, 20], [0, 1], ["a", "b"]]
 
 
-def test_an_empty_study_is_said_to_be_damaged(tmp_path):
-    files = StudyFiles(tmp_path)
-    files.config_path.write_text("")
-    with pytest.raises(UserError, match=r"study\.yaml: is damaged or was cut.*; restore it from a copy, or"):
-        files.config()
-
-
 # ---- a run's files
 
 
 @pytest.mark.parametrize("content", [b"- a", b"a: [", b"\xff\xfe\x00", b"", b"3", b"{}", b"[" * 9999])
 def test_a_configuration_that_is_none_is_the_users_mistake(content, tmp_path):
-    (tmp_path / "config.yaml").write_bytes(content)
-    with pytest.raises(UserError, match=r"config\.yaml: "):
-        RunFiles(tmp_path).config()
+    for files, says in (
+        (RunFiles(tmp_path), r"config\.yaml: "),
+        (StudyFiles(tmp_path), r"study\.yaml: .*; restore it"),
+    ):
+        files.config_path.write_bytes(content)
+        with pytest.raises(UserError, match=says):
+            files.config()
 
 
 @pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe", b"3", b'"x"', b"[" * 10**5])

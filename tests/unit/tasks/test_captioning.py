@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from tests import learning
 from tests.captioned import captioned
+from tests.configurations import refused
 from tests.learning import learn_by_heart
-from vitlab import tasks
-from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models import build
@@ -18,12 +18,7 @@ TINY += ["model.encoder.depth=1", "recipe=adamw", "recipe.lr=5e-3", "recipe.beta
 
 
 def built(data, *words):
-    config = compose(TrainConfig, [*TINY, *words])
-    return tasks_of(data, config), config
-
-
-def tasks_of(data, config):
-    return tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+    return learning.build([*TINY, *words], data)
 
 
 def batch_of(task, rows, generator=None):
@@ -102,6 +97,4 @@ def test_what_does_not_go_with_captions_is_one_line(word, says):
     own = ("model.encoder=", "model.encoder.patch")
     base = [given for given in TINY if "patch_size" not in given or not word.startswith(own)]
     data = captioned()
-    with pytest.raises(UserError) as caught:
-        tasks_of(data, compose(TrainConfig, [*base, word]))
-    assert any(line.startswith(f"{word}: {says}") for line in caught.value.problems), caught.value.problems
+    assert any(line.startswith(f"{word}: {says}") for line in refused(learning.build, [*base, word], data))

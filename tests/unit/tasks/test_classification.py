@@ -8,9 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.learning import mean_loss
-from vitlab import tasks
-from vitlab.config import TrainConfig, UserError, compose
+from tests.learning import build, mean_loss
+from vitlab.config import UserError
 from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
 from vitlab.studies.experiment import count_right
@@ -31,8 +30,7 @@ def data(count=17):
 
 
 def task(*overrides):
-    config = compose(TrainConfig, ["data.mean=[0.25,0.5,0.75]", "data.std=[0.5,0.25,0.125]", *overrides])
-    return tasks.build(config.task, recipe=config.recipe, data=data(), data_config=config.data)
+    return build(["data.mean=[0.25,0.5,0.75]", "data.std=[0.5,0.25,0.125]", *overrides], data())[0]
 
 
 class Fixed(nn.Module):

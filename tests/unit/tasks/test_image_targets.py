@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from sklearn.metrics import average_precision_score, mean_absolute_error, r2_score
 from torch import nn
 
-from vitlab import tasks
-from vitlab.config import TrainConfig, UserError, compose
+from tests.learning import build
+from vitlab.config import UserError
 from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
 from vitlab.studies.outcomes import Outcomes
@@ -38,8 +38,7 @@ def numbers(count=37):
 
 
 def task(name, of, *overrides):
-    config = compose(TrainConfig, [f"task={name}", *overrides])
-    return tasks.build(config.task, recipe=config.recipe, data=of, data_config=config.data)
+    return build([f"task={name}", *overrides], of)[0]
 
 
 def evaluate(one, outputs):

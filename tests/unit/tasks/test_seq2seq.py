@@ -7,11 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
-from tests.learning import learn_by_heart
+from tests.learning import build_with_model, learn_by_heart
 from tests.texts import END, START, TOKENIZER, WORDS, pairs_of, ragged, text_data, texts
-from vitlab import models, tasks
+from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
@@ -39,11 +38,8 @@ def data(count=23):
 
 
 def build(*overrides, shown=None):
-    config = compose(TrainConfig, ["task=translation", "model.width=32", "model.heads=2", "model.depth=2", *overrides])
-    shown = shown or data()
-    task = tasks.build(config.task, recipe=config.recipe, data=shown, data_config=config.data)
-    torch.manual_seed(0)
-    return task, models.build(config.model, **task.shape)
+    words = ["task=translation", "model.width=32", "model.heads=2", "model.depth=2", *overrides]
+    return build_with_model(words, shown or data())
 
 
 def batch_of(task, split="train", size=64):

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.learning import build_with_model
 from tests.texts import ragged, texts
-from vitlab import models, tasks
+from tests.unit.tasks.test_text_tasks import batch_of
 from vitlab.config import TrainConfig, compose
 from vitlab.data import load
-from vitlab.data.loader import Items
 from vitlab.data.sequences import IGNORE_INDEX
 
 
@@ -23,15 +23,7 @@ def shown(tmp_path_factory):
 
 
 def build(shown, *overrides):
-    words = ["task=span_corruption", "model.width=32", "model.heads=2", *overrides]
-    config = compose(TrainConfig, words)
-    task = tasks.build(config.task, recipe=config.recipe, data=shown, data_config=config.data)
-    torch.manual_seed(0)
-    return task, models.build(config.model, **task.shape)
-
-
-def batch_of(task, rows, generator=None, split="train"):
-    return task.prepare(Items(getattr(task, split)).__getitems__(list(rows)), generator)
+    return build_with_model(["task=span_corruption", "model.width=32", "model.heads=2", *overrides], shown)
 
 
 def test_the_target_is_what_stands_in_the_spans(shown):

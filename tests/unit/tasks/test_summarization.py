@@ -4,12 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
+from tests.learning import build_with_model
 from tests.texts import END, PAD, SEPARATOR, pairs_of, ragged, texts
 from tests.unit.tasks.test_seq2seq import batch_of, data
-from vitlab import models, tasks
-from vitlab.config import TrainConfig, compose
 from vitlab.data.sequences import IGNORE_INDEX
 
 HELD_OUT = ("validation", "test")
@@ -17,10 +15,7 @@ SIZES = ["model.width=32", "model.heads=2", "model.depth=2"]
 
 
 def build(model, shown, *overrides):
-    config = compose(TrainConfig, ["task=summarization", f"model={model}", *SIZES, *overrides])
-    task = tasks.build(config.task, recipe=config.recipe, data=shown, data_config=config.data)
-    torch.manual_seed(0)
-    return task, models.build(config.model, **task.shape)
+    return build_with_model(["task=summarization", f"model={model}", *SIZES, *overrides], shown)
 
 
 def summaries(count=23):

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from tests.classified import BODIES, GPT, KINDS, LENGTH, build, data, texts, whole
-from tests.learning import learn_by_heart, mean_loss
+from tests.configurations import refused
+from tests.learning import learn_by_heart, mean_loss, randomized
 from vitlab import models
-from vitlab.config import UserError
 from vitlab.data.text import NO_TAG
 from vitlab.tasks.text_classification import Batch
 
@@ -26,13 +26,6 @@ def test_a_batch_is_learned_by_heart(body, kind):
     assert all(p.grad is not None for name, p in model.named_parameters() if "segments" not in name)
 
 
-def randomized(config, task):
-    model = models.build(config.model, **task.shape)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model.eval()
-
-
 @pytest.mark.parametrize(
     ("body", "kind"),
     [*(("bert", kind) for kind in KINDS), *((body, kind) for body in BODIES for kind in ("pairs", "tags"))],
@@ -40,7 +33,7 @@ def randomized(config, task):
 @torch.no_grad()
 def test_padding_never_changes_a_result(body, kind):
     task, config = build(kind, *BODIES[body])
-    model = randomized(config, task)
+    model = randomized(models.build(config.model, **task.shape), 0.3)
     batch = whole(task)
     together = task.combine_sequences(model(*batch.flatten()), batch)[0]
     for row in range(5):
@@ -78,7 +71,7 @@ def test_a_text_without_a_tag_costs_nothing():
 def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
     plain, config = build(kind, *BODIES["gpt"])
     both, _ = build(kind, *BODIES["gpt"], "task.auxiliary_lm=0.5")
-    model = randomized(config, plain)
+    model = randomized(models.build(config.model, **plain.shape), 0.3)
     batch = whole(plain)
     tokens, mask, _ = batch.flatten()
     nats = []
@@ -102,8 +95,5 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
     ],
 )  # fmt: skip
 def test_data_that_do_not_fit_are_refused_in_a_line(toy, words, says):
-    with pytest.raises(UserError) as caught:
-        build("", *words, of=toy())
-    (line,) = caught.value.problems
+    (line,) = refused(build, "", *words, of=toy())
     assert says in line
-    assert "\n" not in line

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.configurations import refused
 from tests.learning import mean_loss
 from tests.texts import MASK, STOP, TOKENIZER, WORDS, counting, text_data, texts
 from vitlab import models, tasks
@@ -180,9 +181,7 @@ def test_masking_is_dynamic_in_training_unless_it_is_static(name):
     ],
 )
 def test_options_that_mean_nothing_are_refused(name, words):
-    with pytest.raises(UserError) as caught:
-        task_of(name, *words)
-    assert [line.partition(": ")[0] for line in caught.value.problems] == words
+    assert [line.partition(": ")[0] for line in refused(task_of, name, *words)] == words
 
 
 def test_texts_and_models_that_are_not_for_a_task_are_refused():

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import nn
 
+from tests.configurations import problem, recipe
 from tests.runs import train_run
 from vitlab import models
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load
@@ -48,10 +49,6 @@ def build(name, **shape):
 
 def inputs(model):
     return torch.randint(23, (3, 7)) if hasattr(model, "text") else torch.randn(3, 3, 16, 24)
-
-
-def recipe(*overrides):
-    return compose(TrainConfig, [f"recipe.{o}" for o in overrides]).recipe
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -167,10 +164,7 @@ def test_products_without_effect_are_refused_before_training_with_the_layers_tha
     ],
 )
 def test_what_freezing_does_not_go_with_is_refused(words, says):
-    with pytest.raises(UserError) as caught:
-        compose(TrainConfig, words.split())
-    (line,) = caught.value.problems
-    assert says in line
+    assert says in problem(*words.split())
 
 
 @pytest.mark.parametrize("name", ["vit_nano", "resnet_nano"])

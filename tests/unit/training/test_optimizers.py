@@ -9,7 +9,8 @@ import torch
 from timm.optim import muon as timm_muon
 from torch import nn
 
-from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
+from tests.configurations import recipe
+from vitlab.config import DescribeConfig, UserError, compose, load, names
 from vitlab.models import build as build_text
 from vitlab.models import build_model
 from vitlab.models.resnet import ResNet
@@ -17,10 +18,6 @@ from vitlab.training.optim import build_optimizer as build
 from vitlab.training.optim import find_hidden_matrices
 
 LR = 0.37
-
-
-def recipe(*overrides):
-    return compose(TrainConfig, [f"recipe.{o}" for o in overrides]).recipe
 
 
 def tiny_vit(**options):

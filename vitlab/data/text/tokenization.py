@@ -11,7 +11,7 @@ Text is never taken for a special token, whatever it spells.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, takewhile
+from itertools import chain, count, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -292,9 +292,7 @@ def train_characters(texts: Iterable[str], vocabulary: int, lowercase: bool) -> 
 
 def rank_characters(texts: Iterable[str]) -> list[str]:
     """Rank the characters of some texts, the most frequent first."""
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(text)
+    counts = Counter(chain.from_iterable(texts))
     return sorted(counts, key=lambda character: (-counts[character], character))
 
 

@@ -28,14 +28,9 @@ class KeyValueCache:
         self.values: Tensor | None = None
         self.context: tuple[Tensor, Tensor] | None = None
 
-    def __len__(self) -> int:
-        return self.seen
-
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append k and v; return the whole cache, new tokens last. Raises ValueError beyond the capacity."""
+        """Append k and v; return the whole cache, new tokens last."""
         first, self.seen = self.seen, self.seen + k.shape[2]
-        if self.seen > self.capacity:
-            raise ValueError(f"{self.seen} tokens in a cache for {self.capacity}")
         if self.keys is None:
             self.keys, self.values = (x.new_empty(*x.shape[:2], self.capacity, x.shape[3]) for x in (k, v))
         self.keys.narrow(2, first, k.shape[2]).copy_(k)  # indexing would take longer, at every token

@@ -5,6 +5,7 @@ import torch
 from torchvision.transforms.v2 import RandomResizedCrop
 from torchvision.transforms.v2 import functional as F
 
+from tests.learning import generator
 from vitlab.data.augment import normalize
 from vitlab.data.augment.geometry import augment, crop, crop_boxes, resize_boxes, sample_boxes
 
@@ -13,10 +14,6 @@ B, C, H, W = 29, 3, 5, 7
 
 def images(dtype=torch.uint8):
     return torch.randint(1, 256, (B, C, H, W), generator=torch.Generator().manual_seed(0)).to(dtype)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize(("mean", "std"), [([0.5], [0.25]), ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7]), ([0.5], [0.5, 1, 2])])

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.learning import generator
 from vitlab.config import TrainConfig, compose
 from vitlab.data.augment import Mixing
 from vitlab.training.distributed import ALONE
@@ -16,10 +17,6 @@ B, C, H, W, CLASSES = 101, 3, 19, 23, 7
 
 def mixing(*overrides):
     return Mixing(compose(TrainConfig, [f"recipe.{o}" for o in overrides]).recipe, CLASSES)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def batch():

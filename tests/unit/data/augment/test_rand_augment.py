@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 from timm.data import auto_augment
 
+from tests.learning import generator
 from vitlab.config import TrainConfig, compose
 from vitlab.data.augment.rand_augment import NAMES, OPERATIONS, SIGNED, UNSIGNED, rand_augment
 
@@ -25,10 +26,6 @@ def pictures(count=5, channels=3, height=37, width=53):
 
 def config(*overrides):
     return compose(TrainConfig, [f"recipe.rand_augment.{o}" for o in overrides]).recipe.rand_augment
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def by_timm(picture, name, magnitude, increasing, sign):

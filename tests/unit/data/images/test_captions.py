@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.configurations import refused
 from vitlab import config, data
-from vitlab.config import UserError
 from vitlab.data.sequences import IGNORE_INDEX
 
 
@@ -27,9 +27,7 @@ def load(folder, **changes):
 
 
 def problems(folder, **changes):
-    with pytest.raises(UserError) as caught:
-        load(folder, **changes)
-    return caught.value.problems
+    return refused(load, folder, **changes)
 
 
 def as_text(values):

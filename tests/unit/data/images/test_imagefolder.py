@@ -11,6 +11,7 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 import vitlab
+from tests.configurations import refused
 from tests.unit.data.drawn import png, put
 from vitlab import config, data
 from vitlab.config import UserError
@@ -46,9 +47,7 @@ def load(root, **changes):
 
 
 def problems(root, **changes):
-    with pytest.raises(UserError) as caught:
-        load(root, **changes)
-    return caught.value.problems
+    return refused(load, root, **changes)
 
 
 def levels(split):

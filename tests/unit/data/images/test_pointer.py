@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.configurations import refused
 from vitlab import config
 from vitlab.config import UserError
 from vitlab.data.images import drawn
@@ -65,9 +66,7 @@ def test_pictures_of_another_reach_differ_in_the_digits_pointed_to_alone():
 
 
 def test_mistakes_are_reported_at_once_with_the_size_that_fits():
-    with pytest.raises(UserError) as caught:
-        load(test_images=3, image_size=36)
-    assert caught.value.problems == [
+    assert refused(load, test_images=3, image_size=36) == [
         "data.test_images=3: give at least 10, one image of each class",
         "data.image_size=36: needs an odd number of cells of 8 pixels, the arrow's in the middle; "
         "give data.image_size=40",

@@ -17,9 +17,9 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torchvision import datasets
 
+from tests.configurations import refused
 from tests.unit.data.conftest import assert_divided
 from vitlab import config, data
-from vitlab.config import UserError
 from vitlab.data.images.library_sets import NAMES, downloading, list_parts
 
 URLOPEN = urllib.request.urlopen
@@ -41,9 +41,7 @@ def load(dataset, root, **changes):
 
 
 def problems(*args, **kwargs):
-    with pytest.raises(UserError) as caught:
-        load(*args, **kwargs)
-    return caught.value.problems
+    return refused(load, *args, **kwargs)
 
 
 def md5(path):

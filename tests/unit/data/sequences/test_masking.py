@@ -3,16 +3,13 @@
 import pytest
 import torch
 
+from tests.learning import generator
 from vitlab.data.masking import choose_spans, choose_tokens, corrupt
 
 PAD, CLS, SEP, MASK = 0, 2, 3, 7
 SPECIAL = (PAD, CLS, SEP, MASK)
 VOCABULARY = 23
 ROWS, LENGTH = 501, 512
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def text(rows=ROWS, length=LENGTH, second=211, padding=31):

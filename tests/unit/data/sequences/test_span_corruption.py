@@ -3,14 +3,11 @@
 import pytest
 import torch
 
+from tests.learning import generator
 from vitlab.data.masking import choose_corrupted, corrupt_spans, plan_lengths
 from vitlab.data.sequences import IGNORE_INDEX
 
 X, Y, Z, END = 91, 92, 93, 1
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def test_figure_2_of_the_paper():

@@ -10,9 +10,9 @@ import numpy as np
 import pandas
 import pytest
 
+from tests.configurations import refused
 from tests.unit.data.conftest import assert_divided
 from vitlab import config, data, tasks
-from vitlab.config import UserError
 from vitlab.data.text import NO_TAG
 
 
@@ -21,10 +21,7 @@ def load(name, **changes):
 
 
 def problems(name, **changes):
-    with pytest.raises(UserError) as caught:
-        load(name, **changes)
-    assert not any("\n" in line for line in caught.value.problems)
-    return caught.value.problems
+    return refused(load, name, **changes)
 
 
 def texts(found, *splits, part=0):
@@ -82,9 +79,7 @@ def test_a_column_named_label_is_the_label(tmp_path):
     assert build_task(composed("data=csv", f"data.path={path}")).classes == ("a", "b")
     assert composed("data=csv", f"data.path={path}", "task=causal_lm").data.label is None
     path = write(tmp_path / "b.csv", "text,stars,length", *(f"text {n},{n % 2},{n}" for n in range(20)))
-    with pytest.raises(UserError) as caught:
-        build_task(composed("data=csv", f"data.path={path}"))
-    assert caught.value.problems == [
+    assert refused(build_task, composed("data=csv", f"data.path={path}")) == [
         f"data.label=label: data.path={path} has no column 'label'; choices: text, stars, length"
     ]
 
