@@ -116,7 +116,8 @@ def find_variants(
     for key, values in flatten(study["grid"]):
         with collecting(problems):
             axes |= read_axes({key: values})
-    problems += check_keys(named, axes, dict(flatten(study["tune"])), study["data"]["kind"])
+    kind = study["data"]["kind"] if isinstance(study["data"], Mapping) else ""  # an unknown name is left as it is
+    problems += check_keys(named, axes, dict(flatten(study["tune"])), kind)
     axes.pop("model", None)
     labels = {key: key.rpartition(".")[2] for key in axes}
     labels = {key: key if [*labels.values()].count(label) > 1 else label for key, label in labels.items()}

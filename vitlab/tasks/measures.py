@@ -280,10 +280,8 @@ class Decoded(Metric):
         metric = CORPUS_SCORES[name]()
         # the methods of which sacrebleu makes its own tests of significance
         counts = np.array(metric._extract_corpus_statistics(self.hypotheses, list_streams(self.references)))
-        whole, *others = (
-            metric._compute_score_from_stats(list(sums)).score
-            for sums in (counts.sum(axis=0), *(counts.sum(axis=0) - counts))
-        )
+        total = counts.sum(axis=0)
+        whole, *others = (metric._compute_score_from_stats(list(sums)).score for sums in (total, *(total - counts)))
         return whole + (len(counts) - 1) * (whole - np.array(others))
 
     def _sync_dist(self, *_: Any, **__: Any) -> None:

@@ -132,7 +132,7 @@ def test_mistakes_in_what_is_asked_of_a_run_come_before_the_run_is_loaded(vitlab
     run.write_config(resolved(compose(TrainConfig)))
     assert "run: the run is not finished" in read_error(vitlab("eval", "run"))
     write_json(run.result_path, {"study": "s", "run": "run", "model": "m", "train_size": 7, "seed": 0})
-    for command in (("eval", "run"), ("analyze", "run", "--out", "other")):
+    for command in (("eval", "run"), ("analyze", "run", "--out", "other"), ("scale", "quick"), ("train",)):
         assert "data=digts: unknown data; did you mean 'digits'?" in read_error(vitlab(*command, "data=digts"))
     (tmp_path / "own.yaml").write_text("kind: mylab.spread\ntitle: spread\n")
     assert "./own.yaml: examples is missing" in read_error(vitlab("analyze", "run", "./own.yaml"))
