@@ -116,8 +116,7 @@ def find_variants(
     for key, values in flatten(study["grid"]):
         with collecting(problems):
             axes |= read_axes({key: values})
-    kind = study["data"]["kind"] if isinstance(study["data"], Mapping) else ""  # an unknown name is left as it is
-    problems += check_keys(named, axes, dict(flatten(study["tune"])), kind)
+    problems += check_keys(named, axes, dict(flatten(study["tune"])), get_value(study, "data.kind"))
     axes.pop("model", None)
     labels = {key: key.rpartition(".")[2] for key in axes}
     labels = {key: key if [*labels.values()].count(label) > 1 else label for key, label in labels.items()}
@@ -177,7 +176,7 @@ def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def check_keys(
-    named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Mapping[str, Any], kind: str
+    named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Mapping[str, Any], kind: str | None
 ) -> Iterator[str]:
     """Yield a problem for each key that a variant or an axis may not set; `kind` is of the data."""
     for place, keys in (("grid", axes), *((f"models.{name}", settings) for name, settings in named.items())):

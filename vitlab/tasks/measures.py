@@ -273,8 +273,9 @@ class Decoded(Metric):
         influence is n - 1 times what the score loses without the text (the jackknife; Efron and Stein, 1981).
         """
         if name in ROUGE:
-            texts = zip(self.hypotheses, self.references, strict=True)
-            return np.array([self.scores[-1]([ours], [right])[name] for ours, right in texts])
+            return np.array(
+                [self.scores[-1]([a], [b])[name] for a, b in zip(self.hypotheses, self.references, strict=True)]
+            )
         if name not in CORPUS_SCORES:
             return None
         metric = CORPUS_SCORES[name]()
