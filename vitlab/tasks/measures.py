@@ -235,8 +235,6 @@ class Reliability(Calibration):
         return torch.stack([counts, *(total / counts for total in sums)])
 
 
-CORPUS_SCORES = {"bleu": BLEU, "chrf": CHRF}
-ROUGE = {"rouge1": "rouge1", "rouge2": "rouge2", "rouge_l": "rougeL"}  # torchmetrics' names
 References = Sequence[str] | Sequence[tuple[str, ...]]  # of each text one that is right, or several
 Score = Callable[[Sequence[str], References], dict[str, float]]  # of hypotheses and their references
 
@@ -266,19 +264,17 @@ class Decoded(Metric):
         rows = zip(self.sources, references, self.hypotheses, strict=True)
         return [{"source": a, "reference": b, "generated": c} for a, b, c in rows]
 
-    def list_influences(self, name: str | None) -> np.ndarray | None:
-        """Compute a score plus each text's influence on it, float (n,), in the score's unit; None for another metric.
+    def list_influences(self, name: str) -> np.ndarray:
+        """Compute a score plus each text's influence on it, float (n,), in the score's unit; `name`: bleu or rouge_l.
 
-        Of ROUGE, a mean, these are the texts' own scores. BLEU and chrF follow from sums over the corpus: a text's
-        influence is n - 1 times what the score loses without the text (the jackknife; Efron and Stein, 1981).
+        Of ROUGE-L, a mean, these are the texts' own scores. BLEU follows from sums over the corpus: a text's influence
+        is n - 1 times what the score loses without the text (the jackknife; Efron and Stein, 1981).
         """
-        if name in ROUGE:
+        if name == "rouge_l":
             return np.array(
                 [self.scores[-1]([a], [b])[name] for a, b in zip(self.hypotheses, self.references, strict=True)]
             )
-        if name not in CORPUS_SCORES:
-            return None
-        metric = CORPUS_SCORES[name]()
+        metric = BLEU()
         # the methods of which sacrebleu makes its own tests of significance
         counts = np.array(metric._extract_corpus_statistics(self.hypotheses, list_streams(self.references)))
         total = counts.sum(axis=0)
@@ -315,8 +311,8 @@ def score_translation(hypotheses: Sequence[str], references: References) -> dict
 
     Papineni et al., 2002, with the tokens of mteval-v13a and exponential smoothing; Popovic, 2015: chrF2.
     """
-    streams = list_streams(references)
-    return {name: metric().corpus_score(hypotheses, streams).score for name, metric in CORPUS_SCORES.items()}
+    scores = (("bleu", BLEU()), ("chrf", CHRF()))
+    return {name: metric.corpus_score(hypotheses, list_streams(references)).score for name, metric in scores}
 
 
 def list_streams(references: References) -> list[tuple[str | None, ...]]:
@@ -335,5 +331,6 @@ def score_captions(hypotheses: Sequence[str], references: Sequence[tuple[str, ..
 
 def score_summaries(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """Compute ROUGE-1, -2 and -L (Lin, 2004): mean F-measure over the texts, 0 to 1, lower-cased words, not stemmed."""
-    rouge = rouge_score(list(hypotheses), list(references), rouge_keys=tuple(ROUGE.values()))
-    return {name: rouge[f"{key}_fmeasure"].item() for name, key in ROUGE.items()}
+    names = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rouge_l"}
+    rouge = rouge_score(list(hypotheses), list(references), rouge_keys=tuple(names))
+    return {name: rouge[f"{key}_fmeasure"].item() for key, name in names.items()}

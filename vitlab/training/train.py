@@ -205,13 +205,10 @@ def test(run: Run, progress: Show) -> Tested:
     metrics = {name: float(value) for name, value in values.items() if not value.ndim}
     for name, value in metrics.items():
         refuse_not_finite(f"test {name}", value, run.last_step, run.config.recipe)
-    key, outcomes = (
-        next((key for key in ("accuracy", "exact_match") if key in metrics), "loss"),
-        values["outcomes"].cpu(),
-    )
-    of_texts = run.config.task.metric or next((key for key in metrics if key in ("bleu", "rouge_l")), None)
-    if texts is not None and (influences := texts.list_influences(of_texts)) is not None:
-        key, outcomes = of_texts, np.stack([influences, np.ones(len(influences))])
+    outcomes, scores = values["outcomes"].cpu(), ("bleu", "rouge_l") if run.config.task.metric is None else ()
+    key = next((key for key in ("accuracy", "exact_match", *scores) if key in metrics), "loss")
+    if key in scores:
+        outcomes = np.stack([texts.list_influences(key), np.ones(len(texts.hypotheses))])
     return Tested(
         {"accuracy": None, **metrics, "test_items": len(run.task.test)},
         key,
