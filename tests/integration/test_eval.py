@@ -129,7 +129,10 @@ def test_a_model_of_timm_is_probed(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["recipe.lr=1"], "recipe.lr: cannot be changed for a finished run; choices: data, train_size, probes"),
+        (
+            ["recipe.lr=1"],
+            "recipe.lr: cannot be changed for a finished run; choices: data, train_size, probes, task.test_items",
+        ),
         (["train_size=100000"], "train_size=100000: digits has 1294 training images; give at most 1294 or all"),
         (["train_size=3"], "train_size=3: digits has 10 classes; give at least 10"),
         (["--out", "/dev/null/x"], "--out /dev/null/x: cannot write there"),

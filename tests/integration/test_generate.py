@@ -162,3 +162,4 @@ def test_the_score_of_each_text_is_kept_for_intervals(kind, key, request):
     assert outcomes.means.mean() == pytest.approx(result[key], abs=1e-4)
     right = [item for item, one in zip(outcomes.means, kept, strict=True) if one["reference"] == one["generated"]]
     assert right == [1] * len(right)
+    assert json.loads(succeed("eval", run, "task.test_items=3", "--json").stdout)["pairs"] == 3

@@ -185,11 +185,9 @@ def test_a_run_killed_in_its_test_tests_again_and_does_not_train_again(tmp_path)
     program, last = commands.Program(*words, "--out", folder), folder / "checkpoints" / "last.ckpt"
     program.wait_for(lambda: last.exists() and read_checkpoint(last)["global_step"] == 20)
     program.kill()
-    before = rows(folder)
     assert not (folder / "result.json").exists()
     for path in (folder, whole):
         commands.succeed(*words, "--out", path)
-    assert rows(folder)[: len(before)] == before
     assert [row["step"] for row in rows(folder) if "train/loss" in row] == [5, 10, 15, 20]
     for name in ("generated.json", "heldout.npz"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()

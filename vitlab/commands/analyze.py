@@ -54,7 +54,7 @@ def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) ->
         return foreign_config(source, overrides, (*free, *(["task"] if is_foreign else ["model"])), is_foreign)
     files, problems, found, run = RunFiles(source), [], [], {}
     given = parse_all(overrides, problems)
-    keys = [key for key in given if key.partition(".")[0] in free]
+    keys = [key for key in given if key in free or key.partition(".")[0] in free]
     fixed = [key for key in given if key not in keys]
     problems += [f"{key}: cannot be changed for a finished run; choices: {', '.join(free)}" for key in fixed]
     tokens = [key for key in keys if key in ("data.tokenizer", "data.vocabulary", "data.lowercase")]
@@ -83,7 +83,7 @@ def foreign_config(
     if "data" not in changed:
         needs = "texts or images like those it was trained on" if of_folder else "images"
         problems.append(f"{source}: needs {needs}, give data=NAME; choices: {', '.join(names('data'))}")
-    unread = sorted(key for key in changed if key.partition(".")[0] not in free)
+    unread = sorted(key for key in changed if key not in free and key.partition(".")[0] not in free)
     problems += [f"{key}: has no effect here; choices: {', '.join(free)}" for key in unread]
     if "model" in changed:
         problems.append(f"model: the model is {source}; change its options by model.options.KEY=VALUE")
@@ -122,7 +122,7 @@ def evaluate(words: Sequence[str]) -> int:
     parser.add_json()
     parser.add_out("where to write the numbers and pictures (default: nowhere)")
     args = parser.parse_intermixed_args(words)
-    config, changed = source_config(args.run, args.overrides, ("data", "train_size", "probes"))
+    config, changed = source_config(args.run, args.overrides, ("data", "train_size", "probes", "task.test_items"))
     if args.out:
         refuse_output(args.out, "eval", args.run)
     with status_line("loading torch, lightning and timm", quiet=args.json):
