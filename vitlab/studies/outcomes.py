@@ -37,7 +37,7 @@ class Outcomes:
         The mean is the metric's value, and the variation that of the metric with the items. An item counts by its
         answers; perplexity is the exponential of the loss.
         """
-        if not self.counts.sum():
+        if not self.counts.sum() or (not metric.percent and not np.ptp(self.means)):  # or no BLEU on any
             return None
         mean = np.average(self.means, weights=self.counts)
         # the mean is the log of perplexity; it is proportional to the square of the normalised RMSE

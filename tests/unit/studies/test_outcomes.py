@@ -26,11 +26,11 @@ def test_outcomes_are_read_back(tmp_path, key, most):
 def test_items_influence_the_metric_as_leaving_one_out_does():
     rng = np.random.default_rng(0)
     counts, losses = rng.integers(1, 60, 500), rng.gamma(3, 1, 500)
-    outcomes = Outcomes("loss", losses, counts)
+    outcomes, none = Outcomes("loss", losses, counts), Outcomes("bleu", 0 * losses, counts)
     perplexity = float(np.exp(np.average(losses, weights=counts)))
     items = outcomes.of_metric(BY_KEY["perplexity"], perplexity)
     assert items.mean() == pytest.approx(perplexity)
     without = [np.exp(np.average(np.delete(losses, i), weights=np.delete(counts, i))) for i in range(500)]
     jackknife = 500 * perplexity - 499 * np.array(without)
     assert items.std() == pytest.approx(jackknife.std(), rel=0.03)
-    assert outcomes.of_metric(BY_KEY["pearson"], 0.5) is None
+    assert outcomes.of_metric(BY_KEY["pearson"], 0.5) is none.of_metric(BY_KEY["bleu"], 0.0) is None
